@@ -46,25 +46,27 @@ type displayAttributes struct {
 
 // MarshalJSON implements [json.Marshaler].
 func (d Display) MarshalJSON() ([]byte, error) {
-	members := make(map[string]any, len(d.Bundle)+2)
-	attributes, err := json.Marshal(displayAttributes{d.Metadata, d.ID, d.Update, d.Clear, d.Wait, d.Count})
-	if err != nil {
-		return nil, fmt.Errorf("encode display: %w", err)
-	}
-	var others map[string]json.RawMessage
-	if err := json.Unmarshal(attributes, &others); err != nil {
-		return nil, fmt.Errorf("encode display: %w", err)
-	}
-	for name, value := range others {
-		members[name] = value
-	}
-	for mime, value := range d.Bundle {
+	for mime := range d.Bundle {
 		if !strings.Contains(mime, "/") {
 			return nil, fmt.Errorf("encode display: %w: %q is no MIME type", spool.ErrInvalid, mime)
 		}
-		members[mime] = value
 	}
-	return json.Marshal(members)
+	members, err := json.Marshal(displayAttributes{d.Metadata, d.ID, d.Update, d.Clear, d.Wait, d.Count})
+	if err != nil {
+		return nil, fmt.Errorf("encode display: %w", err)
+	}
+	if len(d.Bundle) == 0 {
+		return members, nil
+	}
+	bundle, err := json.Marshal(d.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("encode display: %w", err)
+	}
+	if string(members) == "{}" {
+		return bundle, nil
+	}
+	members[len(members)-1] = ',' // in place of the brace at its end
+	return append(members, bundle[1:]...), nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. Unknown members are ignored.

@@ -100,6 +100,11 @@ type Sink interface {
 	// that a notice which closes an ask was not added, because the ask was
 	// answered first.
 	Append(e spool.Event) (spool.Seq, error)
+	// Hold lets readers that wait for events sleep until Release, although
+	// what is appended can be read at once. It is for an engine that is about
+	// to append several events, so that readers wake up once.
+	Hold()
+	Release()
 	// PutBlob stores a large value beside the log.
 	PutBlob(mime string, r io.Reader) (spool.Blob, error)
 }

@@ -112,6 +112,14 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error { return l.waker.
 // called any more, unless it is being called.
 func (l *Log) Watch(after spool.Seq, f func()) (stop func()) { return l.waker.watch(after, f) }
 
+// Hold leaves readers that sleep asleep, whatever is appended, until Release. Events are
+// visible nevertheless: it is for a writer that is about to append several, and saves that
+// readers wake up for each.
+func (l *Log) Hold() { l.waker.hold() }
+
+// Release ends a Hold, and wakes the readers if there are new events.
+func (l *Log) Release() { l.waker.release() }
+
 // Append adds an event and returns its seq. It waits for the tier but never for
 // a reader: once it has returned nil, the event is durable and visible. The log
 // owns the event's Bytes and Data from then on, unless [Log.Keeps] says that it

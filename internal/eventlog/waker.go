@@ -29,6 +29,8 @@ type waker struct {
 
 	waiting  atomic.Int32 // readers in wait
 	watching atomic.Int32 // functions in watches
+	held     atomic.Int32 // calls of hold without a release
+	missed   atomic.Bool  // there was a notify meanwhile
 
 	// signal has room for one. The leader, or the goroutine of the crowd,
 	// receives from it.
@@ -120,11 +122,26 @@ func (w *waker) wakeAll() {
 // notify wakes the readers and calls the watches that the end of the log
 // concerns. It never waits for a reader.
 func (w *waker) notify() {
+	if w.held.Load() > 0 {
+		w.missed.Store(true)
+		if w.held.Load() > 0 {
+			return // release does it
+		}
+	}
 	if w.waiting.Load() > 0 {
 		w.fill()
 	}
 	if w.watching.Load() > 0 {
 		w.callWatches()
+	}
+}
+
+// hold delays what notify does until release.
+func (w *waker) hold() { w.held.Add(1) }
+
+func (w *waker) release() {
+	if w.held.Add(-1) == 0 && w.missed.Swap(false) {
+		w.notify()
 	}
 }
 

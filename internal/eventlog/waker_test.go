@@ -31,7 +31,7 @@ func newTestWaker() (*counter, *waker) {
 }
 
 // TestWakerHammer has readers and watches wait for random events while the log
-// grows and the crowd comes and goes. A lost wake-up makes it hang.
+// grows, the crowd comes and goes, and writers hold. A lost wake-up makes it hang.
 func TestWakerHammer(t *testing.T) {
 	const events, readers, watchers = 20_000, 100, 4
 	c, w := newTestWaker()
@@ -75,6 +75,15 @@ func TestWakerHammer(t *testing.T) {
 				if len(called) > 0 {
 					t.Errorf("watch was called twice")
 				}
+			}
+		})
+	}
+	for range 2 {
+		wg.Go(func() {
+			for after := spool.Seq(0); after < events; after, _ = c.Last() {
+				w.hold()
+				runtime.Gosched()
+				w.release()
 			}
 		})
 	}
@@ -137,6 +146,41 @@ func TestWakerWakesEachReader(t *testing.T) {
 			w.endCrowd()
 		}
 	}
+}
+
+// TestWakerHolds checks that readers and watches sleep until the last writer that holds has
+// released, and that none wakes up if nothing has happened.
+func TestWakerHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := newTestWaker()
+		var woken atomic.Int32
+		wake := func() { woken.Add(1) }
+		go func() {
+			if err := w.wait(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+			wake()
+		}()
+		w.watch(0, wake)
+		check := func(when string, n int32) {
+			t.Helper()
+			synctest.Wait()
+			if woken.Load() != n {
+				t.Errorf("%s: %d of 2 are awake, expected %d", when, woken.Load(), n)
+			}
+		}
+		w.hold()
+		w.release()
+		check("nothing has happened", 0)
+		w.hold()
+		w.hold()
+		c.last.Add(1)
+		w.notify()
+		w.release()
+		check("one of two holds", 0)
+		w.release()
+		check("released", 2)
+	})
 }
 
 // A reader that gives up as the leader leaves the lead to another one.

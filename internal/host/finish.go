@@ -124,6 +124,12 @@ func (r *run) Conclude(e spool.Event) bool {
 	return true // finish writes the rest and retries for longer
 }
 
+// Hold implements [engine.Sink].
+func (r *run) Hold() { r.log.Hold() }
+
+// Release implements [engine.Sink].
+func (r *run) Release() { r.log.Release() }
+
 // record appends an event and updates the open asks. It does both in one step,
 // because a reader may answer an ask at once.
 func (r *run) record(e spool.Event) (spool.Seq, error) {

@@ -138,6 +138,81 @@ func TestSyntaxErrorShowsTheCaretAndRunsNothing(t *testing.T) {
 	s.alive("1", "1")
 }
 
+// A cell of one line that may be an expression is compiled in another way.
+func TestCellsOfOneLine(t *testing.T) {
+	s := one(t)
+	s.ok("import asyncio; importance = 5")
+	for _, tt := range []struct{ code, result, exception, message string }{
+		{code: "1 + 1  # a comment", result: "2"},
+		{code: "1 + 1\t", result: "2"},
+		{code: "importance", result: "5"},
+		{code: "not importance", result: "False"},
+		{code: "importance if True else 2", result: "5"},
+		{code: "(importance, {'a': [1]}, b'x', 1j, None, ...)", result: "(5, {'a': [1]}, b'x', 1j, None, Ellipsis)"},
+		{code: "{'a': 1}", result: "{'a': 1}"},
+		{code: "lambda: 1", result: "<function <lambda> at"},
+		{code: "await asyncio.sleep(0, 7)", result: "7"},
+		{code: "[await asyncio.sleep(0, i) for i in range(2)]", result: "[0, 1]"},
+		{code: "importance == 5", result: "True"},
+		{code: "dict(a=1)", result: "{'a': 1}"},
+		{code: "importance;"},
+		{code: "None"},
+		{code: "print(end='')"},
+		{code: "pass"},
+		{code: "del importance"},
+		{code: "importance", exception: "NameError", message: "importance"},
+		{code: " 1", exception: "IndentationError", message: "unexpected indent"},
+		{code: "1 +", exception: "SyntaxError", message: "invalid syntax"},
+		{code: "(yield)", exception: "SyntaxError", message: "outside function"}, // Python does not show where
+		{code: "1 2", exception: "SyntaxError"},
+		{code: "'\x00'", exception: "*"},
+		{code: strings.Repeat("(", 10_000), exception: "*"},
+	} {
+		c := s.exec(tt.code)
+		switch {
+		case tt.exception == "*":
+			c.want(spool.TurnError)
+		case tt.exception != "":
+			x := c.want(spool.TurnError).wantException(tt.exception, tt.message)
+			if !strings.HasPrefix(tt.message, "outside") && !strings.Contains(x.Traceback, tt.code) {
+				t.Errorf("%q: the traceback does not show it:\n%s", tt.code, x.Traceback)
+			}
+		case !strings.HasPrefix(c.want(spool.TurnOK).result(), tt.result) || tt.result == "" && c.result() != "":
+			t.Errorf("%q: result %q, expected %q", tt.code, c.result(), tt.result)
+		}
+	}
+	if c := s.ok("1 is 1"); strings.Count(c.output(spool.Stderr), "SyntaxWarning") != 1 {
+		t.Errorf("a literal that is compared has not one warning: %s", c)
+	}
+}
+
+func TestTracebackOfAnInterrupt(t *testing.T) {
+	s := one(t)
+	wait := "print('ready', flush=True)\n    while True: pass"
+	s.ok("def wait():\n    " + wait)
+	for _, tt := range []struct{ code, traceback string }{
+		{"wait()", `Traceback (most recent call last):
+  File "<cell 2>", line 1, in <module>
+    wait()
+  File "<cell 1>", line 3, in wait
+    while True: pass
+KeyboardInterrupt
+`},
+		{"try: 1/0\nexcept ZeroDivisionError: wait()", "During handling of the above exception"},
+		{"def deep(n):\n    return wait() if n == 0 else deep(n - 1)\ndeep(100)", "[Previous line repeated 9"},
+	} {
+		turn := s.begin(spool.Cell{Code: tt.code})
+		s.see(turn, "ready")
+		if err := turn.Interrupt(s.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		x := s.await(turn).want(spool.TurnInterrupted).wantException("KeyboardInterrupt", "interrupted")
+		if !strings.Contains(x.Traceback, tt.traceback) || !strings.HasSuffix(x.Traceback, "KeyboardInterrupt\n") || strings.Contains(x.Traceback, "runner") {
+			t.Errorf("%q: traceback\n%s\nexpected\n%s", tt.code, x.Traceback, tt.traceback)
+		}
+	}
+}
+
 func TestTracebackShowsCauses(t *testing.T) {
 	s := one(t)
 	x := s.exec(`

@@ -83,6 +83,8 @@ func FuzzAppendText(f *testing.F) {
 type nowhere struct{ blobs bool }
 
 func (nowhere) Append(spool.Event) (spool.Seq, error) { return 1, nil }
+func (nowhere) Hold()                                 {}
+func (nowhere) Release()                              {}
 
 func (n nowhere) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
 	if !n.blobs {

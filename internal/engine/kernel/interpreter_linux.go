@@ -326,9 +326,10 @@ var errExited = errors.New("the interpreter ended")
 
 // readControl reads the available bytes of the control socket.
 func (p *interpreter) readControl() error {
-	buf := make([]byte, 64<<10)
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
 	for {
-		n, err := unix.Read(p.ctl, buf)
+		n, err := unix.Read(p.ctl, buf[:])
 		switch {
 		case err == unix.EINTR:
 			continue

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"bytes"
+	"runtime"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -116,6 +117,7 @@ func (s *session) loop() {
 // loop owns nothing meanwhile.
 func (s *session) wait(events []reactor.Event) int {
 	s.own.Unlock()
+	runtime.Gosched() // to readers that wait for the last events: they need no other thread then
 	n, ok := s.reactor.Poll(events)
 	s.own.Lock()
 	if ok {

@@ -96,6 +96,8 @@ func (c *cell) message(seq spool.Seq) dict {
 // readMessages handles the messages of the interpreter.
 func (s *session) readMessages(exiting bool) {
 	err := s.interp.readControl()
+	s.out.Hold() // a result and the end of its cell come together
+	defer s.out.Release()
 	for s.interp != nil {
 		m, ferr := s.interp.nextMessage()
 		if ferr != nil {

@@ -32,10 +32,12 @@ _T = type(sys)
 _dumps, _loads = marshal.dumps, marshal.loads
 _ioctl = fcntl.ioctl
 _poll = select.poll
-_getpid, _fstat, _dup2, _exit = os.getpid, os.fstat, os.dup2, os._exit
+_getpid, _dup2, _exit = os.getpid, os.dup2, os._exit
+_look_at = os.get_inheritable  # the cheapest question about a descriptor
 _ident = _thread.get_ident
 _new_lock = _thread.allocate_lock
 _threads = _thread._count
+_Traceback = types.TracebackType
 _compile, _exec, _eval, _repr = compile, exec, eval, repr
 _isinstance, _getattr, _callable, _len, _type, _str = isinstance, getattr, callable, len, type, str
 _getsignal, _setsignal = _signal.getsignal, _signal.signal
@@ -452,7 +454,7 @@ def _repair():
     """Restore descriptors 1 and 2 if user code closed them."""
     for fd, own in ((1, S.own1), (2, S.own2)):
         try:
-            _fstat(fd)
+            _look_at(fd)
         except OSError:
             try:
                 _dup2(own, fd)
@@ -780,9 +782,12 @@ def _answers_all(o):
         return True  # one that raises here cannot be trusted either
 
 
+_PLAIN_TYPES = frozenset((bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset))
+
+
 def _bundle(o):
     data, meta = {}, {}
-    if not _answers_all(o):
+    if _type(o) not in _PLAIN_TYPES and not _answers_all(o):
         m = _method(o, "_repr_mimebundle_")
         if m:
             try:
@@ -1056,8 +1061,28 @@ def _quiet(src):
     return last == ";"
 
 
+_STATEMENTS = frozenset("assert async break class continue def del for from global if import match nonlocal pass raise return try type while with".split())
+
+
+def _parse_expression(src, name):
+    """The code of a cell that is one expression on one line, or None if it does
+    not look like that: what it is takes longer to find out."""
+    if "\n" in src or "=" in src or ";" in src or src[:1] in _NO_EXPRESSION or src.partition(" ")[0] in _STATEMENTS:
+        return None
+    try:
+        return _compile(src, name, "eval", _TOP_AWAIT | S.future, True)
+    except Exception:
+        return None  # it is a cell as any other, if only for its error
+
+
+_NO_EXPRESSION = ("", " ", "\t", "\f", "%", "!")
+
+
 def _parse(src, name):
     """The code of a cell: the part to execute and the part to evaluate."""
+    c = _parse_expression(src, name)
+    if c is not None:
+        return None, c
     try:
         tree = _compile(src, name, "exec", _AST_ONLY | _TOP_AWAIT | S.future, True)
     except SyntaxError:
@@ -1171,13 +1196,9 @@ def _describe(e, name):
     except BaseException:
         text = "<message that cannot be shown>"
     try:
-        import traceback
-        if _isinstance(e, SyntaxError) and e.filename == name and not _user_frames(e):
-            lines = traceback.format_exception_only(_type(e), e)
-        else:
-            t = traceback.TracebackException(_type(e), e, _strip(e.__traceback__), **_COMPACT)
-            lines = list(_without_us(t).format())
-        tb = "".join(lines)
+        tb = _where_interrupted(e)
+        if tb is None:
+            tb = _traceback_text(e, name)
     except BaseException:
         tb = "%s: %s" % (kind, text)
     if _isinstance(e, ModuleNotFoundError) and _type(e.name) is str and not e.path:
@@ -1187,6 +1208,37 @@ def _describe(e, name):
     if _isinstance(e, KeyboardInterrupt) and not text:
         text = "interrupted"
     return {"t": "error", "name": kind, "value": text, "tb": tb}
+
+
+def _traceback_text(e, name):
+    """The traceback, as Python shows it."""
+    import traceback
+    if _isinstance(e, SyntaxError) and e.filename == name and not _user_frames(e):
+        return "".join(traceback.format_exception_only(_type(e), e))
+    t = traceback.TracebackException(_type(e), e, _user_part(e.__traceback__), **_COMPACT)
+    return "".join(_without_us(t).format())
+
+
+def _where_interrupted(e):
+    """The traceback of an interrupt, without the marks below lines, or None if it
+    is more than a few frames, or that of a program. An interrupt is to end a cell
+    at once, and what Python does to show it takes longer than all the rest."""
+    if S.once or _type(e) is not KeyboardInterrupt or e.args or e.__cause__ or e.__context__ or _getattr(e, "__notes__", None) or hasattr(sys, "tracebacklimit"):
+        return None
+    import linecache
+    lines, tb = ["Traceback (most recent call last):"], e.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if code.co_filename != _HERE:
+            if _len(lines) > 20:
+                return None
+            lines.append('  File "%s", line %d, in %s' % (code.co_filename, tb.tb_lineno, code.co_name))
+            linecache.checkcache(code.co_filename)
+            line = linecache.getline(code.co_filename, tb.tb_lineno, tb.tb_frame.f_globals).strip()
+            if line:
+                lines.append("    " + line)
+        tb = tb.tb_next
+    return "\n".join(lines) + "\nKeyboardInterrupt\n"
 
 
 def _is_beside(package):
@@ -1207,6 +1259,20 @@ def _strip(tb):
     while tb is not None and tb.tb_frame.f_code.co_filename == _HERE:
         tb = tb.tb_next
     return tb
+
+
+def _user_part(tb):
+    """A traceback without the frames of ours, also those of our handler of an
+    interrupt: it takes long to show them."""
+    theirs = []
+    while tb is not None:
+        if tb.tb_frame.f_code.co_filename != _HERE:
+            theirs.append(tb)
+        tb = tb.tb_next
+    rest = None
+    for tb in reversed(theirs):
+        rest = _Traceback(rest, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+    return rest
 
 
 def _user_frames(e):
@@ -1380,7 +1446,8 @@ def _cell(req):
     exc = None
     if S.once:
         _guard(_end_program)
-    _guard(_flush_c)
+    if "ctypes" in sys.modules:
+        _guard(_flush_c)
     _repair()
     _guard(_flush)
     S.running = False

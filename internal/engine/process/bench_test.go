@@ -26,6 +26,9 @@ func (d *discard) Append(e spool.Event) (spool.Seq, error) {
 	return d.seq, nil
 }
 
+func (d *discard) Hold()    {}
+func (d *discard) Release() {}
+
 func (d *discard) PutBlob(string, io.Reader) (spool.Blob, error) { return spool.Blob{}, nil }
 
 // median reports the middle of what a benchmark's rounds took.
