@@ -79,14 +79,14 @@ func Start(o ServerOptions) (*Server, error) {
 	}
 	ownAccessTime()
 	ctx, stop := context.WithCancel(context.Background())
-	is := &Server{s: s, stop: stop}
-	is.kept.Go(func() { keepAccessTime(ctx) })
+	embedded := &Server{s: s, stop: stop}
+	embedded.kept.Go(func() { keepAccessTime(ctx) })
 	go s.Start()
 	if !s.ReadyForConnections(readyFor) {
-		is.Close()
+		embedded.Close()
 		return nil, fmt.Errorf("start the store of the cluster: it does not listen: is the address %s in use?", o.Client)
 	}
-	return is, nil
+	return embedded, nil
 }
 
 // split splits an address. Port 0 means any.

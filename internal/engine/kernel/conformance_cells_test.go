@@ -181,6 +181,10 @@ func TestCellsOfOneLine(t *testing.T) {
 			t.Errorf("%q: result %q, expected %q", tt.code, c.result(), tt.result)
 		}
 	}
+	s.ok("class Odd(type):\n    __hash__ = None\nclass Value(metaclass=Odd):\n    def __repr__(self): return 'odd'\n    def _repr_html_(self): return '<b>odd</b>'")
+	if all := s.ok("Value()").shown(python.KindResult); len(all) != 1 || plainText(t, all[0]) != "odd" || string(all[0].Bundle["text/html"]) != `"\u003cb\u003eodd\u003c/b\u003e"` {
+		t.Errorf("a value whose type has a type of its own: %v", all)
+	}
 	if c := s.ok("1 is 1"); strings.Count(c.output(spool.Stderr), "SyntaxWarning") != 1 {
 		t.Errorf("a literal that is compared has not one warning: %s", c)
 	}

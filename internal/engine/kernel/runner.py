@@ -33,13 +33,13 @@ _dumps, _loads = marshal.dumps, marshal.loads
 _ioctl = fcntl.ioctl
 _poll = select.poll
 _getpid, _dup2, _exit = os.getpid, os.dup2, os._exit
-_look_at = os.get_inheritable  # the cheapest question about a descriptor
+_probe = os.get_inheritable  # the cheapest call that fails if a descriptor is not open
 _ident = _thread.get_ident
 _new_lock = _thread.allocate_lock
 _threads = _thread._count
 _Traceback = types.TracebackType
 _compile, _exec, _eval, _repr = compile, exec, eval, repr
-_isinstance, _getattr, _callable, _len, _type, _str = isinstance, getattr, callable, len, type, str
+_isinstance, _getattr, _callable, _len, _type, _str, _id = isinstance, getattr, callable, len, type, str, id
 _getsignal, _setsignal = _signal.getsignal, _signal.signal
 import time as _time
 _sleep, _now = _time.sleep, _time.monotonic
@@ -454,7 +454,7 @@ def _repair():
     """Restore descriptors 1 and 2 if user code closed them."""
     for fd, own in ((1, S.own1), (2, S.own2)):
         try:
-            _look_at(fd)
+            _probe(fd)
         except OSError:
             try:
                 _dup2(own, fd)
@@ -782,12 +782,14 @@ def _answers_all(o):
         return True  # one that raises here cannot be trusted either
 
 
-_PLAIN_TYPES = frozenset((bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset))
+# Types of Python itself, which nobody can give other forms. They are known by their
+# ids: the type of a type may define what is equal to it.
+_PLAIN_TYPES = frozenset(map(id, (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)))
 
 
 def _bundle(o):
     data, meta = {}, {}
-    if _type(o) not in _PLAIN_TYPES and not _answers_all(o):
+    if _id(_type(o)) not in _PLAIN_TYPES and not _answers_all(o):
         m = _method(o, "_repr_mimebundle_")
         if m:
             try:
@@ -1063,6 +1065,8 @@ def _quiet(src):
 
 _STATEMENTS = frozenset("assert async break class continue def del for from global if import match nonlocal pass raise return try type while with".split())
 
+_NO_EXPRESSION = ("", " ", "\t", "\f", "%", "!")  # what it does not begin with
+
 
 def _parse_expression(src, name):
     """The code of a cell that is one expression on one line, or None if it does
@@ -1073,9 +1077,6 @@ def _parse_expression(src, name):
         return _compile(src, name, "eval", _TOP_AWAIT | S.future, True)
     except Exception:
         return None  # it is a cell as any other, if only for its error
-
-
-_NO_EXPRESSION = ("", " ", "\t", "\f", "%", "!")
 
 
 def _parse(src, name):
