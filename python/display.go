@@ -46,27 +46,33 @@ type displayAttributes struct {
 
 // MarshalJSON implements [json.Marshaler].
 func (d Display) MarshalJSON() ([]byte, error) {
-	for mime := range d.Bundle {
+	members := make(map[string]any, len(d.Bundle)+2)
+	for mime, value := range d.Bundle {
 		if !strings.Contains(mime, "/") {
 			return nil, fmt.Errorf("encode display: %w: %q is no MIME type", spool.ErrInvalid, mime)
 		}
+		members[mime] = value
 	}
-	members, err := json.Marshal(displayAttributes{d.Metadata, d.ID, d.Update, d.Clear, d.Wait, d.Count})
+	// The others are those of displayAttributes.
+	for name, value := range map[string]bool{"update": d.Update, "clear": d.Clear, "wait": d.Wait} {
+		if value {
+			members[name] = true
+		}
+	}
+	if len(d.Metadata) > 0 {
+		members["metadata"] = d.Metadata
+	}
+	if d.ID != "" {
+		members["id"] = d.ID
+	}
+	if d.Count != 0 {
+		members["execution_count"] = d.Count
+	}
+	b, err := json.Marshal(members)
 	if err != nil {
 		return nil, fmt.Errorf("encode display: %w", err)
 	}
-	if len(d.Bundle) == 0 {
-		return members, nil
-	}
-	bundle, err := json.Marshal(d.Bundle)
-	if err != nil {
-		return nil, fmt.Errorf("encode display: %w", err)
-	}
-	if string(members) == "{}" {
-		return bundle, nil
-	}
-	members[len(members)-1] = ',' // in place of the brace at its end
-	return append(members, bundle[1:]...), nil
+	return b, nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. Unknown members are ignored.
