@@ -117,7 +117,7 @@ func (s *session) loop() {
 // loop owns nothing meanwhile.
 func (s *session) wait(events []reactor.Event) int {
 	s.own.Unlock()
-	runtime.Gosched() // to readers that wait for the last events: they need no other thread then
+	runtime.Gosched() // readers that the last events woke run on this thread before it waits
 	n, ok := s.reactor.Poll(events)
 	s.own.Lock()
 	if ok {

@@ -1069,14 +1069,14 @@ _NO_EXPRESSION = ("", " ", "\t", "\f", "%", "!")  # what it does not begin with
 
 
 def _parse_expression(src, name):
-    """The code of a cell that is one expression on one line, or None if it does
-    not look like that: what it is takes longer to find out."""
+    """The code of a cell that is one expression on one line, or None for any
+    other, and for one that looks as if it were another."""
     if "\n" in src or "=" in src or ";" in src or src[:1] in _NO_EXPRESSION or src.partition(" ")[0] in _STATEMENTS:
         return None
     try:
         return _compile(src, name, "eval", _TOP_AWAIT | S.future, True)
     except Exception:
-        return None  # it is a cell as any other, if only for its error
+        return None  # _parse compiles it, or raises what a cell raises
 
 
 def _parse(src, name):
@@ -1224,7 +1224,7 @@ def _where_interrupted(e):
     """The traceback of an interrupt, without the marks below lines, or None if it
     is more than a few frames, or that of a program. An interrupt is to end a cell
     at once, and what Python does to show it takes longer than all the rest."""
-    if S.once or _type(e) is not KeyboardInterrupt or e.args or e.__cause__ or e.__context__ or _getattr(e, "__notes__", None) or hasattr(sys, "tracebacklimit"):
+    if S.once or _type(e) is not KeyboardInterrupt or e.args or e.__cause__ is not None or e.__context__ is not None or _getattr(e, "__notes__", None) or hasattr(sys, "tracebacklimit"):
         return None
     import linecache
     lines, tb = ["Traceback (most recent call last):"], e.__traceback__
