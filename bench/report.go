@@ -221,7 +221,7 @@ func (r *report) writeTable(w io.Writer) error {
 	if r.Codex != "" {
 		reference = " beside " + r.Codex
 	}
-	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds, %.1f %% of the processor time stolen\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds, 100*r.Stolen)
+	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds, %.1f %% of the processor time taken by the hypervisor\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds, 100*r.Stolen)
 	if err := writeResults(w, "same client, same protocol", "codex", r.BesideCodex); err != nil {
 		return err
 	}

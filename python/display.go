@@ -53,7 +53,7 @@ func (d Display) MarshalJSON() ([]byte, error) {
 		}
 		members[mime] = value
 	}
-	// The others are those of displayAttributes.
+	// These are the members of displayAttributes, which decodes them.
 	for name, value := range map[string]bool{"update": d.Update, "clear": d.Clear, "wait": d.Wait} {
 		if value {
 			members[name] = true

@@ -270,15 +270,15 @@ func (n *Node) describe(rec *nodeRecord) {
 	}
 }
 
-// rarely returns a function that asks at most once in some time: it says the same in
-// between. It is for one goroutine.
-func rarely(ask func() []string, every time.Duration) func() []string {
+// rarely returns a function that calls ask at most once in a period, and returns the last
+// answer in between. Only one goroutine may call it.
+func rarely(ask func() []string, period time.Duration) func() []string {
 	var (
 		asked time.Time
 		last  []string
 	)
 	return func() []string {
-		if asked.IsZero() || time.Since(asked) >= every {
+		if asked.IsZero() || time.Since(asked) >= period {
 			asked, last = time.Now(), ask()
 		}
 		return last

@@ -17,7 +17,7 @@ type Timing struct {
 	// Renew is how often a node says that it lives.
 	Renew time.Duration
 
-	began time.Time // the first tick
+	began time.Time // when ticks are counted from; zero before Join
 }
 
 // DefaultLease is the time of a lease. It is longer than the store needs to find
@@ -30,8 +30,8 @@ const renewals = 5
 // NewTiming returns the timing for a lease.
 func NewTiming(lease time.Duration) Timing { return Timing{TTL: lease, Renew: lease / renewals} }
 
-// tick returns how long it is until the next tick. What a node looks at now and then it
-// looks at in ticks, so that it wakes up once for all of it.
+// tick returns how long it is until the next tick. Loops of a node that wait for ticks wake
+// up together, which costs an idle machine less than one after the other.
 func (t Timing) tick() time.Duration {
 	every := t.Renew / 5
 	if t.began.IsZero() {

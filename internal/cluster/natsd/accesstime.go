@@ -23,18 +23,20 @@ var (
 	accessTime atomic.Int64
 )
 
-// ownAccessTime ends the goroutine of NATS, for as long as this process lives: NATS
-// counts who needs it, and this one is never told that it is not needed.
+// ownAccessTime ends the goroutine of NATS for as long as this process lives. NATS starts
+// it for the first that registers and ends it when the last one has left; this
+// registration is never given back, so that NATS does neither again.
 var ownAccessTime = sync.OnceFunc(func() {
 	ats.Register()
 	select {
 	case accessDone <- struct{}{}:
-	default:
+	default: // this version of NATS has no such channel
 	}
 })
 
 // keepAccessTime updates the time until the context ends.
 func keepAccessTime(ctx context.Context) {
+	accessTime.Store(time.Now().UnixNano()) // it may be that of the end of an earlier server
 	tick := time.NewTicker(accessTick)
 	defer tick.Stop()
 	for {
