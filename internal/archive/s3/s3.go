@@ -12,12 +12,14 @@ import (
 	"iter"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/spool-run/spool/internal/archive"
+	"github.com/spool-run/spool/internal/archive/s3/minioinit"
 )
 
 // Options configure a bucket.
@@ -49,8 +51,12 @@ const tries = 2
 // answerTime is how long the store may take to begin an answer.
 const answerTime = time.Minute
 
+// initClient initialises the packages of the client, which other commands do without.
+var initClient = sync.OnceFunc(minioinit.Run)
+
 // Open returns a bucket. It does not connect.
 func Open(o Options) (*Bucket, error) {
+	initClient()
 	transport, err := minio.DefaultTransport(!o.Insecure)
 	if err != nil {
 		return nil, fmt.Errorf("open the archive: %w", err)

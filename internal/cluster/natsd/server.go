@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/spool-run/spool/internal/cluster/natsd/serverinit"
 )
 
 // ServerOptions configure an embedded server.
@@ -48,12 +50,16 @@ type Server struct {
 	kept sync.WaitGroup     // of the same
 }
 
+// initServer initialises the packages of the server, which other commands do without.
+var initServer = sync.OnceFunc(serverinit.Run)
+
 // Start starts an embedded server.
 func Start(o ServerOptions) (*Server, error) {
 	host, port, err := split(o.Client)
 	if err != nil {
 		return nil, err
 	}
+	initServer()
 	opts := &server.Options{
 		ServerName: o.Name, Host: host, Port: port, TLSConfig: o.TLS, TLSVerify: o.TLS != nil, TLSTimeout: 5,
 		JetStream: true, StoreDir: o.Dir, JetStreamMaxMemory: MaxMemory, JetStreamMaxStore: MaxStore, SyncAlways: true,
