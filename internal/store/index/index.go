@@ -65,7 +65,10 @@ type Key struct {
 
 // compare orders keys by time, and by id at the same time.
 func (k Key) compare(other Key) int {
-	return cmp.Or(cmp.Compare(k.Created, other.Created), strings.Compare(k.ID, other.ID))
+	if c := cmp.Compare(k.Created, other.Created); c != 0 {
+		return c
+	}
+	return strings.Compare(k.ID, other.ID)
 }
 
 // Key returns the key of the entry.

@@ -66,18 +66,37 @@ func appendRemove(dst []byte, k Key) []byte {
 	})
 }
 
-// recent is what a log says: the newest entry of each id, or nil for one that was
-// removed.
+// recent is what a log says.
 type recent struct {
-	entries map[string]*Entry
-	keys    map[string]Key // of each id, entry or removal
+	said    map[string]said // the newest of each id
+	entries []*Entry        // all that were added, in this order
 	records int
 }
+
+// said is what a log says of an id.
+type said struct {
+	key   Key
+	entry *Entry // nil if it was removed
+}
+
+// newest returns the entries that were neither replaced nor removed later.
+func (r *recent) newest() []*Entry {
+	var newest []*Entry
+	for _, e := range r.entries {
+		if r.said[e.ID].entry == e {
+			newest = append(newest, e)
+		}
+	}
+	return newest
+}
+
+// usualRecord is how many bytes a record has, about.
+const usualRecord = 100
 
 // parseLog reads a log up to its end or the first record that is not whole, and
 // returns how many bytes are good.
 func parseLog(b []byte) (recent, int, error) {
-	r := recent{entries: make(map[string]*Entry), keys: make(map[string]Key)}
+	r := recent{said: make(map[string]said, len(b)/usualRecord), entries: make([]*Entry, 0, len(b)/usualRecord)}
 	off := 0
 	for off < len(b) {
 		rest := b[off:]
@@ -102,8 +121,7 @@ func (r *recent) apply(b []byte) bool {
 	switch {
 	case len(b) > removeHead && b[0] == opRemove:
 		id := string(b[removeHead:])
-		r.entries[id] = nil
-		r.keys[id] = Key{int64(le.Uint64(b[1:])), id}
+		r.said[id] = said{key: Key{int64(le.Uint64(b[1:])), id}}
 		return true
 	case len(b) > addHead && b[0] == opAdd:
 		e := &Entry{
@@ -119,9 +137,10 @@ func (r *recent) apply(b []byte) bool {
 		for i := range e.Terms {
 			e.Terms[i] = Term(le.Uint64(b[8*i:]))
 		}
-		e.Name, e.ID = string(b[8*n:8*n+name]), string(b[8*n+name:])
-		r.entries[e.ID] = e
-		r.keys[e.ID] = e.Key()
+		text := string(b[8*n:])
+		e.Name, e.ID = text[:name], text[name:]
+		r.entries = append(r.entries, e)
+		r.said[e.ID] = said{e.Key(), e}
 		return true
 	}
 	return false

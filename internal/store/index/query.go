@@ -64,11 +64,7 @@ func open(dir string) (*Snapshot, error) {
 		return nil, errors.Join(errTail, err, s.Close())
 	}
 	s.logSize = int64(len(b))
-	for _, e := range s.log.entries {
-		if e != nil {
-			s.newest = append(s.newest, e)
-		}
-	}
+	s.newest = s.log.newest()
 	slices.SortFunc(s.newest, func(a, b *Entry) int { return a.Key().compare(b.Key()) })
 	return s, nil
 }
@@ -124,8 +120,8 @@ func (s *Snapshot) Len() int {
 	n := len(s.newest)
 	for _, seg := range s.segments {
 		n += seg.rows - seg.ndead
-		for _, k := range s.log.keys {
-			if seg.find(k) >= 0 {
+		for _, said := range s.log.said {
+			if seg.find(said.key) >= 0 {
 				n--
 			}
 		}
@@ -169,7 +165,7 @@ func (s *Snapshot) Select(q Query) iter.Seq[Entry] {
 					heads[i] = nil
 					return
 				}
-				_, inLog := s.log.keys[e.ID]
+				_, inLog := s.log.said[e.ID]
 				if !q.selects(&e) || inLog && i < len(sources)-1 {
 					continue
 				}
@@ -324,11 +320,11 @@ func (s *segmentSource) next() (Entry, bool) {
 
 // Find returns the entry of an id, without its name and its terms.
 func (s *Snapshot) Find(id string) (Entry, bool) {
-	if e, inLog := s.log.entries[id]; inLog {
-		if e == nil {
+	if said, inLog := s.log.said[id]; inLog {
+		if said.entry == nil {
 			return Entry{}, false
 		}
-		return *e, true
+		return *said.entry, true
 	}
 	for _, seg := range s.segments {
 		if row, ok := seg.findID(id); ok {
@@ -367,8 +363,8 @@ type place struct {
 func (s *Snapshot) masked() map[place]bool {
 	masked := make(map[place]bool)
 	for _, seg := range s.segments {
-		for _, k := range s.log.keys {
-			if row := seg.find(k); row >= 0 {
+		for _, said := range s.log.said {
+			if row := seg.find(said.key); row >= 0 {
 				masked[place{seg, row}] = true
 			}
 		}
