@@ -1,20 +1,20 @@
-// Package lateinit leaves the initialisation of packages to the moment in which they are
-// needed.
+// Package lateinit delays the initialisation of packages until they are used.
 //
 // Go initialises all packages of a program before its main function. The server of NATS
-// and the client for S3 compile many regular expressions there and fill large tables,
-// which took a third of the time in which any command began, and few commands use them.
+// and the client for S3 compile many regular expressions there and fill large tables. That
+// took a sixth of the time in which any command begins, and few commands use them.
 //
-// The linker writes down for every package that has something to initialise whether that
-// is done, and which functions do it; see doInit1 of package runtime. A package that is
-// marked as done before its turn is passed over, and its functions can be called later.
-// Who does so declares a variable for each of the packages, named by go:linkname, in a
-// package of its own: it must be initialised before them, so it imports nothing but this
-// package, which imports nothing but unsafe.
+// For every package that has something to initialise, the linker writes down whether that
+// is done, and which functions do it; see doInit1 of package runtime. The runtime passes
+// over a package that is marked as done, and its functions can be called later.
 //
-// What the linker writes is no promise of Go's. Such declarations are for the versions of Go
-// whose linker was looked at, by a build constraint; built with any other, a program
-// initialises all packages at its start, as usual.
+// The marks are set by a package that is initialised before those that it marks, so it
+// imports nothing but this one, which imports nothing but unsafe. It declares a variable
+// for each of them and names it by go:linkname.
+//
+// Go does not promise what its linker writes. A build constraint restricts the declarations
+// to versions of Go whose linker was looked at; built with any other, a program initialises
+// all packages at its start, as usual.
 package lateinit
 
 import "unsafe"
@@ -29,9 +29,9 @@ type Package struct {
 // done is the state of a package that is initialised.
 const done = 2
 
-// Hold keeps packages from being initialised, and returns those whose turn had not come.
-// They come in the order of their dependencies. All packages must be held that import one
-// of them and have something to initialise themselves.
+// Hold keeps packages from being initialised at the start, and returns those that were not
+// yet. A package comes after those that it imports. What imports one of them and has
+// something to initialise must be held, too.
 func Hold(packages ...*Package) []*Package {
 	var held []*Package
 	for _, p := range packages {
@@ -43,7 +43,7 @@ func Hold(packages ...*Package) []*Package {
 	return held
 }
 
-// Run initialises packages that were held, in this order.
+// Run initialises packages that [Hold] returned, in this order.
 func Run(held []*Package) {
 	for _, p := range held {
 		functions := unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))
