@@ -48,8 +48,9 @@ const (
 	atProgram   = 528
 )
 
-// stopTime bounds how long a process may take to get to its wait.
-const stopTime = 5 * time.Second
+// stopTime bounds how long a process may take to get to its wait. Its other threads may
+// compile until then.
+const stopTime = 30 * time.Second
 
 // newZygote stops a process that is about to read from fd and prepares it.
 // give sends a descriptor to the other end of fd.
