@@ -633,6 +633,8 @@ for (const [name, journey] of Object.entries(all)) {
   } catch (e) {
     failed++;
     console.log(`FAILED ${name}: ${e.stack}`);
+    const shown = await owner.evaluate(() => `${location.href}\n${document.body.innerText}`).catch(e => e.message);
+    console.log(`The page of the owner then: ${shown.slice(0, 4000)}`);
     if (shots) await owner.screenshot({ path: join(shots, "failed.png") }).catch(() => {});
     for (const w of wrong.splice(0)) console.log(w);
     if (process.env.STOP) break;
