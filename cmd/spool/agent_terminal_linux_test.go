@@ -205,7 +205,7 @@ func TestAgentOnTerminal(t *testing.T) {
 			})
 
 			s.see(`^\$`, 1)
-			s.typed("spool agent --name task " + strings.Replace(a.command, "PROMPT", "Begin.", 1) + "\n")
+			s.typed("spool agent --name task --exit-grace 10m " + strings.Replace(a.command, "PROMPT", "Begin.", 1) + "\n")
 			s.see(`^I look first\.$`, 1)
 			if a.asks {
 				s.see(`^    \$ .*echo >there; read _ <go; echo ok`, 1)

@@ -48,7 +48,9 @@ type agentOptions struct {
 	json    bool
 	view    string
 	timeout time.Duration
-	budget  agent.Budget
+	// exitGrace is how long the agent may take to exit after its result.
+	exitGrace time.Duration
+	budget    agent.Budget
 	// imageBytes is the limit of the images of a prompt.
 	imageBytes byteCount
 	files      fileCount
@@ -224,6 +226,7 @@ func (o *agentOptions) addRun(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.yes, "yes", false, "allow everything without asking")
 	flags.StringArrayVar(&o.extra, "extra", nil, "extra `argument` for the agent")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
+	flags.DurationVar(&o.exitGrace, "exit-grace", agent.DefaultExitGrace, "`time` for the agent to exit after its result")
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
@@ -282,6 +285,9 @@ func (o *agentOptions) check() error {
 	if o.imageBytes > agent.MaxImageBytes {
 		return usageErrorf("--max-image-bytes: the largest limit is %d", agent.MaxImageBytes)
 	}
+	if o.exitGrace < time.Millisecond {
+		return usageErrorf("--exit-grace: an agent needs time to exit, at least 1ms")
+	}
 	if o.timeout < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
 		return usageErrorf("limits must not be negative")
 	}
@@ -334,6 +340,9 @@ func (o *agentOptions) config() (agent.Config, error) {
 		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
 		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
 		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
+	}
+	if o.exitGrace != agent.DefaultExitGrace {
+		c.ExitGraceMs = o.exitGrace.Milliseconds()
 	}
 	switch o.imageBytes {
 	case agent.DefaultImageBytes:
