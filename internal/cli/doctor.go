@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -17,9 +18,15 @@ import (
 	"github.com/spool-run/spool/internal/doctor"
 )
 
+// doctorOptions are the flags of spool doctor that are not about a URL.
+type doctorOptions struct {
+	json    bool
+	timeout time.Duration // of each check; zero is its own
+	against []string      // commands of other programs
+}
+
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON bool
-	var against []string
+	var o doctorOptions
 	var at urlDoctor
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [CHECK…]",
@@ -64,19 +71,23 @@ Exit codes: 0 if there is no problem, also with warnings; 1 if there is one.`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeChecks,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.timeout < 0 {
+				return usageErrorf("--timeout must not be negative")
+			}
 			if at.url != "" {
-				return a.doctorURL(cmd.Context(), args, at, asJSON)
+				return a.doctorURL(cmd.Context(), args, at, o)
 			}
 			if at.deep {
 				return usageErrorf("--deep needs --url")
 			}
-			return a.doctor(cmd.Context(), args, against, asJSON)
+			return a.doctor(cmd.Context(), args, o)
 		},
 	}
 	cmd.Flags().StringVar(&at.url, "url", "", "check the server at this `URL`, and what is on the way to it")
 	cmd.Flags().BoolVar(&at.deep, "deep", false, "with --url: also how long a silent stream lasts")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
-	cmd.Flags().StringArrayVar(&against, "against", nil, "make the attempts to escape in this `command` of another program, too; with isolation")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "`time` that each check may take, on a slow machine (default 30s, 1m or 2m)")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per line")
+	cmd.Flags().StringArrayVar(&o.against, "against", nil, "make the attempts to escape in this `command` of another program, too; with isolation")
 	return cmd
 }
 
@@ -94,12 +105,17 @@ func completeChecks(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 }
 
 // runChecks runs checks and prints what they find.
-func (a *app) runChecks(ctx context.Context, checks []doctor.Check, asJSON bool) error {
+func (a *app) runChecks(ctx context.Context, checks []doctor.Check, o doctorOptions) error {
+	if o.timeout > 0 {
+		for i := range checks {
+			checks[i].Deadline = o.timeout
+		}
+	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	size, _ := terminalSize(a.stdout)
-	p := &findingPrinter{a: a, json: asJSON, cols: int(size.Cols), coloured: colour(a.stdout)}
-	p.live = !asJSON && colour(a.stderr)
+	p := &findingPrinter{a: a, json: o.json, cols: int(size.Cols), coloured: colour(a.stdout)}
+	p.live = !o.json && colour(a.stderr)
 	for f := range doctor.Run(ctx, checks, p.running) {
 		if err := p.print(f); err != nil {
 			return &writeError{err}
@@ -108,7 +124,7 @@ func (a *app) runChecks(ctx context.Context, checks []doctor.Check, asJSON bool)
 	return p.end(ctx)
 }
 
-func (a *app) doctor(ctx context.Context, names, against []string, asJSON bool) error {
+func (a *app) doctor(ctx context.Context, names []string, o doctorOptions) error {
 	if url, ok := a.remote(); ok {
 		return usageErrorf("cannot check %s: doctor works only on this machine", url)
 	}
@@ -117,19 +133,19 @@ func (a *app) doctor(ctx context.Context, names, against []string, asJSON bool) 
 		return err
 	}
 	matrix := slices.Contains(names, "isolation") || slices.Contains(names, "profiles")
-	if len(against) > 0 && !matrix {
+	if len(o.against) > 0 && !matrix {
 		return usageErrorf("--against needs the checks of isolation: spool doctor isolation --against …")
 	}
 	var escapes []doctor.Escape // in the order of the profiles: one check makes them
-	o := doctor.Options{Dir: dir, TokenFile: a.tokenFile, Against: against, Escaped: func(e doctor.Escape) { escapes = append(escapes, e) }}
-	checks, err := doctor.Select(doctor.Checks(o), names)
+	options := doctor.Options{Dir: dir, TokenFile: a.tokenFile, Against: o.against, Escaped: func(e doctor.Escape) { escapes = append(escapes, e) }}
+	checks, err := doctor.Select(doctor.Checks(options), names)
 	if err != nil {
 		return &usageError{err}
 	}
-	if err := a.runChecks(ctx, checks, asJSON); err != nil || !matrix {
+	if err := a.runChecks(ctx, checks, o); err != nil || !matrix {
 		return err
 	}
-	if asJSON {
+	if o.json {
 		for _, e := range escapes {
 			if err := a.printJSON(e); err != nil {
 				return err

@@ -19,7 +19,7 @@ type urlDoctor struct {
 }
 
 // doctorURL checks a server over HTTP, and what is on the way to it.
-func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, asJSON bool) error {
+func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, o doctorOptions) error {
 	token := os.Getenv("SPOOL_TOKEN")
 	if a.tokenFile != "" {
 		var err error
@@ -48,7 +48,7 @@ func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, asJSO
 	if err != nil {
 		return &usageError{err}
 	}
-	return a.runChecks(ctx, checks, asJSON)
+	return a.runChecks(ctx, checks, o)
 }
 
 func isLoopback(host string) bool {

@@ -52,6 +52,9 @@ func problem(next, format string, args ...any) Finding {
 	return Finding{Verdict: Problem, Text: fmt.Sprintf(format, args...), Next: next}
 }
 
+// nextLate is the next step after a check that took too long.
+const nextLate = "look at what the machine is busy with, or give it longer with --timeout, and run spool doctor again"
+
 // DefaultDeadline is how long a check may take that names no deadline.
 const DefaultDeadline = 30 * time.Second
 
@@ -196,8 +199,7 @@ func (c Check) run(ctx context.Context) []Finding {
 		select {
 		case list = <-result: // it ended with the context
 		case <-time.After(time.Second):
-			list = []Finding{problem("look at what the machine is busy with, then run spool doctor again",
-				"no result after %v", limit)}
+			list = []Finding{problem(nextLate, "no result after %v", limit)}
 		}
 	}
 	for i := range list {

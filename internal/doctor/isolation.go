@@ -60,7 +60,10 @@ func profiles(ctx context.Context, o Options) []Finding {
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, spool.ErrUnsupported) {
 		return []Finding{warning("use Linux for isolation", "runs cannot be isolated: %v", err)}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		list = append(list, problem(nextLate, "the attempts to escape took too long: %v", err))
+	case err != nil:
 		list = append(list, problem("run spool doctor again", "the attempts to escape could not be made: %v", err))
 	}
 	return list
