@@ -144,7 +144,7 @@ func (s *session) concluded() bool {
 	case turnLocking, turnReady: // it ended before it began
 		return p.Result() != nil
 	case turnTalking, turnAnswered:
-		return s.proc.gone() || s.duplex && p.Result() != nil
+		return s.proc.gone() || s.duplex && p.Result() != nil && !s.proc.ladder.ends()
 	}
 	return false
 }

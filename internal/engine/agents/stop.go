@@ -21,6 +21,12 @@ type ladder struct {
 	used  string    // the strongest means until now
 }
 
+// ends reports whether the process will end: it was sent more than an interrupt in its
+// own protocol. It may still tell a result, but takes no other prompt.
+func (l *ladder) ends() bool {
+	return l != nil && l.used != "" && l.used != StoppedInBand
+}
+
 type step int
 
 const (

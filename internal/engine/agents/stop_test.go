@@ -123,6 +123,36 @@ func TestStopLadder(t *testing.T) {
 	})
 }
 
+// TestEndingProcessGetsNoPrompt has an agent answer after the signal that ends it: the
+// next prompt is for a new process.
+func TestEndingProcessGetsNoPrompt(t *testing.T) {
+	const late = `trap 'kill $!; echo "$aborted"; sleep 0.3; exit 0' INT
+aborted='{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","session_id":"s-1"}'
+while read -r line; do case $line in
+*'"initialize"'*) echo '{"type":"control_response","response":{"subtype":"success","request_id":"spool-1","response":{}}}';;
+*slow*)
+	echo '` + claudeInit + `'
+	echo '{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"begun"}]}}'
+	sleep 1000 & wait;;
+*'"type":"user"'*)
+	echo '` + claudeInit + `'
+	echo '` + claudeOver + `';;
+esac; done
+`
+	c := agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex, CancelGraceMs: time.Minute.Milliseconds(), Program: fakeCLI(t, late)}
+	r := converse(t, newEngine(t), c)
+	turn := r.say("slow")
+	r.log.Until(t, "an answer", func(e spool.Event) bool { return strings.Contains(string(e.Data), `"begun"`) })
+	r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn})
+	r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn}) // the second is a signal
+	if d := r.done(turn); d.Outcome != spool.TurnInterrupted || d.StoppedWith != "SIGINT" || d.ExitCode == nil {
+		t.Errorf("done is %+v", d)
+	}
+	if d := r.ask("go on"); d.Outcome != spool.TurnOK || d.Answer != "done" {
+		t.Errorf("done of the next turn is %+v", d)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	t.Run("turn_timeout", func(t *testing.T) {
 		c := quick(fakeCLI(t, ignoring("HUP")))
