@@ -1,7 +1,5 @@
 package agent
 
-import "time"
-
 // The agents that have a name.
 const (
 	Codex    = "codex"    // OpenAI codex
@@ -94,16 +92,13 @@ type Config struct {
 	// TurnTimeoutMs is how long each turn may take. The default is no limit.
 	TurnTimeoutMs int64 `json:"turn_timeout_ms,omitempty"`
 	// ExitGraceMs is how long an agent may take to exit after its result.
-	// The default is [DefaultExitGrace].
+	// The default is 10 seconds.
 	ExitGraceMs int64 `json:"exit_grace_ms,omitempty"`
 	// CancelGraceMs is how long an interrupt in the agent's own protocol, and
 	// then the signal on which it exits cleanly, may take to work. The
 	// default is 5 seconds.
 	CancelGraceMs int64 `json:"cancel_grace_ms,omitempty"`
 }
-
-// DefaultExitGrace is [Config.ExitGraceMs] if that is zero.
-const DefaultExitGrace = 10 * time.Second
 
 // Budget bounds what a run may use. Zero means no bound.
 type Budget struct {

@@ -226,7 +226,7 @@ func (o *agentOptions) addRun(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.yes, "yes", false, "allow everything without asking")
 	flags.StringArrayVar(&o.extra, "extra", nil, "extra `argument` for the agent")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
-	flags.DurationVar(&o.exitGrace, "exit-grace", agent.DefaultExitGrace, "`time` for the agent to exit after its result")
+	flags.DurationVar(&o.exitGrace, "exit-grace", 0, "`time` for the agent to exit after its result (default 10s)")
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
@@ -285,10 +285,7 @@ func (o *agentOptions) check() error {
 	if o.imageBytes > agent.MaxImageBytes {
 		return usageErrorf("--max-image-bytes: the largest limit is %d", agent.MaxImageBytes)
 	}
-	if o.exitGrace < time.Millisecond {
-		return usageErrorf("--exit-grace: an agent needs time to exit, at least 1ms")
-	}
-	if o.timeout < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
+	if o.timeout < 0 || o.exitGrace < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
 		return usageErrorf("limits must not be negative")
 	}
 	if o.fork && o.resume == "" {
@@ -339,10 +336,7 @@ func (o *agentOptions) config() (agent.Config, error) {
 		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
 		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
 		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
-		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
-	}
-	if o.exitGrace != agent.DefaultExitGrace {
-		c.ExitGraceMs = o.exitGrace.Milliseconds()
+		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(), ExitGraceMs: o.exitGrace.Milliseconds(),
 	}
 	switch o.imageBytes {
 	case agent.DefaultImageBytes:

@@ -45,6 +45,7 @@ const (
 	DefaultAskTimeout  = 10 * time.Minute
 	DefaultGrace       = 10 * time.Second // between SIGTERM and the kill: enough to save a transcript
 	DefaultCancelGrace = 5 * time.Second
+	DefaultExitGrace   = 10 * time.Second
 )
 
 // Bounds of a run.

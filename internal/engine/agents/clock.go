@@ -81,7 +81,7 @@ func (s *session) deadline() time.Time {
 
 // exitGrace is never zero: an agent that does not exit would keep its turn.
 func (s *session) exitGrace() time.Duration {
-	return cmp.Or(duration(s.config.ExitGraceMs, agent.DefaultExitGrace), agent.DefaultExitGrace)
+	return cmp.Or(duration(s.config.ExitGraceMs, DefaultExitGrace), DefaultExitGrace)
 }
 
 // quietSince is when the agent was heard last, or was told what it waited for.
