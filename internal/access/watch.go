@@ -38,7 +38,9 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			f.Labels = labels
 		}
 		seen := make(map[spool.RunID]struct{}) // of those that are told
+		var hidden error                       // the last one, which was not told
 		for info, err := range watcher.Watch(ctx, f) {
+			hidden = nil
 			if err == nil && info.State == spool.StateRemoved && !all {
 				if _, ok := seen[info.ID]; !ok {
 					continue
@@ -55,7 +57,8 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 				continue
 			case errors.Is(err, spool.ErrInvalid), errors.Is(err, spool.ErrClosed), ctx.Err() != nil:
 			default:
-				continue // it may be the error of a run of another subject
+				hidden = err // it may be of a run of another subject
+				continue
 			}
 			if err == nil && !all {
 				seen[info.ID] = struct{}{}
@@ -63,6 +66,9 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			if !yield(info, err) {
 				return
 			}
+		}
+		if hidden != nil { // it has ended the watch
+			yield(spool.Info{}, errors.New("watch runs: they cannot be listed"))
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (w *watch) run(yield func(spool.Info, error) bool) {
 		if err == nil {
 			w.chosen.Select(&info)
 		}
-		if !yield(info, err) || errors.Is(err, spool.ErrClosed) || err != nil && w.ctx.Err() != nil {
+		if !yield(info, err) || err != nil && info.ID == "" { // it is of no run: not all are listed
 			return
 		}
 	}
@@ -221,8 +221,12 @@ func (w *watch) tell(t told, yield func(spool.Info, error) bool) bool {
 	if !t.since.IsZero() {
 		every := spool.Filter{Since: t.since}
 		for info, err := range w.backend.List(w.ctx, every) {
-			if err == nil && info.Owner == t.owner {
+			switch {
+			case err == nil && info.Owner == t.owner:
 				t.runs = append(t.runs, info)
+			case err != nil && info.ID == "": // it is of no run: changes would be missed
+				yield(info, err)
+				return false
 			}
 		}
 	}
