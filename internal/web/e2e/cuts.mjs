@@ -1,9 +1,13 @@
 // Journeys over a way to the server that is cut at any byte, refuses WebSockets, or holds
 // streams back: whatever carries the events, each is seen once.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
 import net from "node:net";
+import { join } from "node:path";
 import { see, until } from "./page.mjs";
-import { visit } from "./server.mjs";
+import { state, visit } from "./server.mjs";
 
 /** Way passes connections on to the server, at another address of this machine. */
 class Way {
@@ -115,5 +119,25 @@ export default ({ server, b }) => ({
     } finally {
       way.stop();
     }
+  },
+
+  async "a keeper that nobody reaches"() {
+    // What it keeps is not known: the page says that it does not know, and asks again.
+    const run = await server.shell("read x", { name: "still-here", stdin: true });
+    const file = join(state, "hosts", "silent.json");
+    writeFileSync(file + ".new", JSON.stringify({ id: "silent", pid: process.pid, address: `keeper:${file}.sock` }));
+    const keeper = spawn("flock", ["--no-fork", file + ".new", "sh", "-c", `mv '${file}.new' '${file}'; echo lives; exec sleep 1000`], { stdio: ["ignore", "pipe", "inherit"] });
+    try {
+      await once(keeper.stdout, "data");
+      const page = await visit(b, server.open());
+      await see(page, "a keeper does not answer");
+      keeper.kill("SIGKILL");
+      await see(page, "Connected");
+      await see(page, "still-here");
+      await page.context().close();
+    } finally {
+      keeper.kill("SIGKILL");
+    }
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
 });

@@ -50,6 +50,7 @@ abstract class Subscription {
 
 class Watch extends Subscription {
   private asksVersion = "";
+  ended = 0; // times in a row, by the server
   constructor(readonly since: string, readonly to: Watcher) {
     super();
   }
@@ -428,15 +429,31 @@ class Socket {
         if (!(s instanceof Watch)) return;
         if (m.params.info?.state === "removed") s.to.removed(m.params.info.id);
         else if (m.params.info) s.to.run(m.params.info);
-        else if (!m.params.error) s.to.synced();
+        else if (!m.params.error) {
+          s.ended = 0;
+          opened();
+          s.to.synced();
+        }
         return this.took(s.number, JSON.stringify(m.params).length);
       case "run/event":
         if (s instanceof Follow) s.take(fromJSON(m.params.event));
         return this.took(s.number, JSON.stringify(m.params.event).length);
       case "run/end":
-        if (s instanceof Follow && m.params.error) s.finish(m.params.error.message);
+        if (s instanceof Watch) this.renew(s, m.params.error?.message ?? "");
+        else if (s instanceof Follow && m.params.error) s.finish(m.params.error.message);
         return;
     }
+  }
+
+  /** renew asks again for a watch that the server has ended: it cannot list all runs, and
+   * what the page shows grows old. */
+  private renew(s: Watch, why: string) {
+    lost(why);
+    this.byNumber.delete(s.number);
+    this.owed.delete(s.number);
+    s.number = 0;
+    const ws = this.ws;
+    setTimeout(() => this.ws === ws && !s.over && !s.number && this.ask(s), 500 * 2 ** Math.min(++s.ended, 5));
   }
 
   /** took acknowledges what was taken, not for every message. */
