@@ -180,7 +180,6 @@ var unlisted = map[string]string{
 	"store.maxChunk":                   isCache,
 	"wasipy.maxAwake":                  isCache,
 	"acp.maxRounds":                    isStep,
-	"doctor.DefaultDeadline":           isStep,
 	"doctor.maxFiles":                  isStep,
 	"keeper.maxLease":                  isStep,
 	"keeper.startTimeout":              isStep,

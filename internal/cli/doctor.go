@@ -85,7 +85,7 @@ Exit codes: 0 if there is no problem, also with warnings; 1 if there is one.`,
 	}
 	cmd.Flags().StringVar(&at.url, "url", "", "check the server at this `URL`, and what is on the way to it")
 	cmd.Flags().BoolVar(&at.deep, "deep", false, "with --url: also how long a silent stream lasts")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "`time` that each check may take, on a slow machine (default 30s, 1m or 2m)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "`time` that each check may take, on a slow machine (default 30s, more for checks that take long)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON object per line")
 	cmd.Flags().StringArrayVar(&o.against, "against", nil, "make the attempts to escape in this `command` of another program, too; with isolation")
 	return cmd
