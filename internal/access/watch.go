@@ -38,7 +38,7 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			f.Labels = labels
 		}
 		seen := make(map[spool.RunID]struct{}) // of those that are told
-		var hidden error                       // the last one, which was not told
+		var hidden error                       // what the watch yielded last, if the subject was not told
 		for info, err := range watcher.Watch(ctx, f) {
 			hidden = nil
 			if err == nil && info.State == spool.StateRemoved && !all {
@@ -57,7 +57,7 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 				continue
 			case errors.Is(err, spool.ErrInvalid), errors.Is(err, spool.ErrClosed), ctx.Err() != nil:
 			default:
-				hidden = err // it may be of a run of another subject
+				hidden = err // it may be the error of a run of another subject
 				continue
 			}
 			if err == nil && !all {
@@ -68,7 +68,7 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			}
 		}
 		if hidden != nil { // it has ended the watch
-			yield(spool.Info{}, errors.New("watch runs: they cannot be listed"))
+			yield(spool.Info{}, errors.New("watch runs: the runs cannot be listed now"))
 		}
 	}
 }

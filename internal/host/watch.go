@@ -206,7 +206,7 @@ func (h *Host) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, 
 				if err == nil {
 					w.Select(&info)
 				}
-				if !yield(info, err) || err != nil && info.ID == "" { // it is of no run: not all are listed
+				if !yield(info, err) || err != nil && info.ID == "" { // not the error of one run: the list is not complete
 					return
 				}
 			}

@@ -79,7 +79,7 @@ func (w *watch) run(yield func(spool.Info, error) bool) {
 		if err == nil {
 			w.chosen.Select(&info)
 		}
-		if !yield(info, err) || err != nil && info.ID == "" { // it is of no run: not all are listed
+		if !yield(info, err) || err != nil && info.ID == "" { // not the error of one run: the list is not complete
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func (w *watch) tell(t told, yield func(spool.Info, error) bool) bool {
 			switch {
 			case err == nil && info.Owner == t.owner:
 				t.runs = append(t.runs, info)
-			case err != nil && info.ID == "": // it is of no run: changes would be missed
+			case err != nil && info.ID == "": // not the error of one run: changes would be missed
 				yield(info, err)
 				return false
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-// TestWatchWithoutAKeeper has a keeper live that nobody can connect to: what it keeps is
-// not known, so that a watch must not say that it has told of all runs.
-func TestWatchWithoutAKeeper(t *testing.T) {
+// TestWatchWithUnreachableKeeper has a living keeper that nobody can connect to. Its runs
+// are not known, so a watch must not say that it has told of all runs.
+func TestWatchWithUnreachableKeeper(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := stateDir(t)
@@ -40,7 +40,7 @@ func TestWatchWithoutAKeeper(t *testing.T) {
 	var last error
 	for info, err := range b.Watch(ctx, spool.Filter{}) {
 		if err == nil && info.ID == "" {
-			t.Fatal("all runs are told of")
+			t.Fatal("the watch says that it has told of all runs")
 		}
 		last = err
 	}

@@ -29,8 +29,8 @@ type Package struct {
 // done is the state of a package that is initialised.
 const done = 2
 
-// Hold keeps packages from being initialised at the start, and returns those that were not
-// yet. A package comes after those that it imports. What imports one of them and has
+// Hold keeps packages from being initialised at the start, and returns those that had not
+// been initialised. A package comes after those that it imports. What imports one of them and has
 // something to initialise must be held, too.
 func Hold(packages ...*Package) []*Package {
 	var held []*Package
