@@ -105,6 +105,8 @@ var unlisted = map[string]string{
 	"wasipy.maxAskFrame":               isDerived,
 	"wasipy.maxCall":                   isDerived,
 	"wasipy.maxFrame":                  isDerived,
+	"forkexec.maxFiles":                isCache,
+	"forkexec.maxStarts":               isCache,
 	"acpapi.maxTitle":                  isText,
 	"cli.maxLine":                      isText,
 	"lens.MaxLine":                     isText,

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/forkexec"
 	"github.com/spool-run/spool/internal/seccomp"
 )
 
@@ -29,9 +30,6 @@ func runtimeAfterFork()
 
 //go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
 func runtimeAfterForkInChild()
-
-//go:noescape
-func rawVfork(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
 
 // cloneArgs are the arguments of clone3.
 type cloneArgs struct {
@@ -210,9 +208,9 @@ func reap(pid int) {
 func (c *child) fork() (pid, errno uintptr) {
 	runtimeBeforeFork()
 	if c.clone.flags&unix.CLONE_INTO_CGROUP != 0 {
-		pid, errno = rawVfork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone), c.key[0], c.key[1])
+		pid, errno = forkexec.Raw(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone), c.key[0], c.key[1])
 	} else { // containers often refuse clone3
-		pid, errno = rawVfork(unix.SYS_CLONE, uintptr(c.clone.flags|c.clone.exitSignal), 0, 0, 0)
+		pid, errno = forkexec.Raw(unix.SYS_CLONE, uintptr(c.clone.flags|c.clone.exitSignal), 0, 0, 0)
 	}
 	if errno != 0 || pid != 0 {
 		return pid, errno
@@ -250,7 +248,7 @@ func (c *child) run() {
 //go:nocheckptr
 //go:nosplit
 func (c *child) second() {
-	pid, errno := rawVfork(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0, 0, 0)
+	pid, errno := forkexec.Raw(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0, 0, 0)
 	if errno != 0 {
 		c.failed, c.errno = stepClone, errno
 		return

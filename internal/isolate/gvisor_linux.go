@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/forkexec"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -150,7 +151,7 @@ func (s *sandbox) forkGuest(path string, argv []string, attr *syscall.ProcAttr, 
 		}
 	}
 	g := guestSpec{Path: []byte(path), Argv: texts(argv), Env: texts(attr.Env), Dir: attr.Dir, Files: len(attr.Files), Pids: l.processes,
-		Nofile: softNofile(), Root: s.guest.root, Network: s.guest.network}
+		Nofile: forkexec.SoftNofile(), Root: s.guest.root, Network: s.guest.network}
 	if l.files > 0 {
 		g.Nofile = &unix.Rlimit{Cur: uint64(l.files), Max: uint64(l.files)}
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/forkexec"
 	"github.com/spool-run/spool/internal/seccomp"
 )
 
@@ -311,23 +311,6 @@ func (c *child) program(path string, argv, env []string, dir string) (err error)
 	return nil
 }
 
-// softNofile is the limit of open files that programs start with. The runtime
-// raises it for this process, and only the standard library knows what it was.
-var softNofile = sync.OnceValue(func() *unix.Rlimit {
-	var l unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
-		return nil
-	}
-	out, err := exec.Command("/bin/sh", "-c", "ulimit -Sn").Output()
-	if err != nil {
-		return nil
-	}
-	if n, err := strconv.ParseUint(strings.TrimSpace(string(out)), 10, 64); err == nil {
-		l.Cur = n
-	}
-	return &l
-})
-
 // fork starts a program in the sandbox, as [syscall.ForkExec] does outside. It is a
 // child of this process.
 func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
@@ -429,7 +412,7 @@ func give(fd int) error {
 
 // forkExec completes a child from the attributes of a start and starts it.
 func (c *child) forkExec(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
-	c.files, c.nofile = attr.Files, softNofile()
+	c.files, c.nofile = attr.Files, forkexec.SoftNofile()
 	if l.files > 0 {
 		c.nofile = &unix.Rlimit{Cur: uint64(l.files), Max: uint64(l.files)}
 	}

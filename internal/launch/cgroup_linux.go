@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/forkexec"
 )
 
 // groups provides control groups. It reuses them, because making and removing a
@@ -34,6 +36,7 @@ type groups struct {
 	closed   bool
 	made     int
 	ahead    ahead
+	starter  *forkexec.Starter // nil if it does not work here, or is not ready
 }
 
 // slot is one control group, or a pair of them.
@@ -84,7 +87,27 @@ func newGroups(owner string) (_ *groups, err error) {
 		g.limitV1(r.pids, owner, s)
 	}
 	g.release(s)
+	if starter, err := forkexec.NewStarter(); err == nil { // before many files are open
+		g.ahead.wg.Go(func() { g.tryStarter(starter) })
+	}
 	return g, nil
+}
+
+// tryStarter has later starts made by a starter, if it works here. That takes longer than a
+// start.
+func (g *groups) tryStarter(starter *forkexec.Starter) {
+	dir, err := unix.Open(g.tree, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, _, err = starter.Start(&forkexec.Program{Path: noProgram, Argv: []string{"spool-probe"}, Group: dir})
+		_ = unix.Close(dir)
+	}
+	if err != syscall.ENOENT {
+		_ = starter.Close()
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.starter = starter
 }
 
 // limitV2 enables the pids controller if possible.
@@ -126,10 +149,13 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	g.homeTasks, g.pids, s.pids, s.counter, s.events, s.limit = -1, "", "", "", "", 0
 }
 
+// noProgram is the path of a program that does not exist.
+const noProgram = "/nonexistent/spool-probe"
+
 // probe checks that a process can start in the group: it starts a program that
 // does not exist, which fails only at its exec.
 func (g *groups) probe(s *slot) error {
-	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}, syscall.ForkExec, nil)
+	_, err := g.fork(s, noProgram, []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}, syscall.ForkExec, nil)
 	if err == syscall.ENOENT {
 		return nil
 	}
@@ -285,6 +311,47 @@ func (s *slot) remove() {
 	s.bounds.remove()
 }
 
+// start starts a command in the group.
+func (g *groups) start(s *slot, c *Command, attr *syscall.ProcAttr) (pid int, err error) {
+	g.mu.Lock()
+	starter := g.starter
+	g.mu.Unlock()
+	if c.Fork == nil && starter != nil {
+		pid, *attr.Sys.PidFD, err = g.startFast(starter, s, c)
+		if !errors.Is(err, forkexec.ErrUnsupported) {
+			return pid, err
+		}
+	}
+	fork := c.Fork
+	if fork == nil {
+		fork = syscall.ForkExec
+	}
+	return g.fork(s, c.Path, c.Argv, attr, fork, c.On)
+}
+
+// startFast starts a command in the group with a starter. The child enters the groups of v1
+// hierarchies itself.
+func (g *groups) startFast(starter *forkexec.Starter, s *slot, c *Command) (pid, pidfd int, err error) {
+	in, err := g.openFiles(s)
+	if err != nil {
+		return 0, -1, fmt.Errorf("open control group: %w", err)
+	}
+	defer g.leaveOpen(s)
+	p := forkexec.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, Files: c.Files, TTY: c.TTY, Group: in.dir}
+	if len(s.bounds.groups) > 0 {
+		enter, _, closeAll, err := s.bounds.files()
+		if err != nil {
+			return 0, -1, fmt.Errorf("open control group: %w", err)
+		}
+		defer closeAll()
+		p.Enter = enter
+	}
+	if s.pids != "" && s.limit > 0 {
+		p.Enter = append(p.Enter, in.tasks)
+	}
+	return starter.Start(&p)
+}
+
 // forkFunc is [syscall.ForkExec], or what stands in its place.
 type forkFunc = func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
 
@@ -367,7 +434,12 @@ func (g *groups) close() error {
 		g.closeFiles(s, &g.ready)
 	}
 	g.free, g.nonEmpty = nil, nil
+	starter := g.starter
+	g.starter = nil
 	g.mu.Unlock()
+	if starter != nil {
+		_ = starter.Close() // nothing was written
+	}
 	if g.homeTasks >= 0 {
 		_ = unix.Close(g.homeTasks)
 		g.homeTasks = -1

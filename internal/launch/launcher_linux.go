@@ -208,10 +208,6 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		return nil, err
 	}
 	t := &Tree{l: l, pidfd: -1, own: true, kill: c.Kill, signal: c.Signal}
-	fork := c.Fork
-	if fork == nil {
-		fork = syscall.ForkExec
-	}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
 		Setsid:  true,
 		Setctty: c.TTY,
@@ -222,13 +218,17 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		if t.slot, err = l.groups.acquire(&c); err != nil {
 			return nil, fmt.Errorf("acquire control group: %w", err)
 		}
-		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr, fork, c.On); err != nil && t.pid == 0 {
+		if t.pid, err = l.groups.start(t.slot, &c, attr); err != nil && t.pid == 0 {
 			l.groups.release(t.slot)
 			return nil, err
 		}
 	} else {
 		mark := l.owner + "." + strconv.FormatUint(l.starts.Add(1), 10)
 		attr.Env = marked(c.Env, mark)
+		fork := c.Fork
+		if fork == nil {
+			fork = syscall.ForkExec
+		}
 		if t.pid, err = fork(c.Path, c.Argv, attr); err != nil {
 			return nil, err
 		}

@@ -1,9 +1,9 @@
 #include "textflag.h"
 
-// func rawVfork(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
+// func Raw(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
 //
 // The return address is in the link register, which the child does not share.
-TEXT ·rawVfork(SB),NOSPLIT,$0-56
+TEXT ·Raw(SB),NOSPLIT,$0-56
 	MOVD	a1+8(FP), R0
 	MOVD	a2+16(FP), R1
 	MOVD	$0, R2

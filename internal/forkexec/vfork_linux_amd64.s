@@ -1,10 +1,10 @@
 #include "textflag.h"
 
-// func rawVfork(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
+// func Raw(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
 //
 // The child runs on the stack of its parent, so the return address is kept in a
 // register meanwhile.
-TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-56
+TEXT ·Raw(SB),NOSPLIT|NOFRAME,$0-56
 	MOVQ	a1+8(FP), DI
 	MOVQ	a2+16(FP), SI
 	MOVQ	$0, DX
