@@ -154,14 +154,18 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if closed { // Close did not see this session
 		_ = s.kill()
 	}
-	s.pump.begin()
-	e.pool.Go(func() { e.pump(s) })
+	s.pump.begin(e.resume(s))
 	return s, nil
 }
 
-// pump runs the pump of a session, and goes on with it when there is something to do.
+// resume returns what goes on with the pump of a session.
+func (e *Engine) resume(s *session) func() {
+	return func() { e.pool.Go(func() { e.pump(s) }) }
+}
+
+// pump runs the pump of a session until it rests or has ended.
 func (e *Engine) pump(s *session) {
-	if !s.pump.run(func() { e.pool.Go(func() { e.pump(s) }) }) {
+	if !s.pump.run(e.resume(s)) {
 		return
 	}
 	defer e.pumps.Done()

@@ -92,10 +92,14 @@ func newPump(s *session, f *files, out engine.Sink) *pump {
 // watch adds the descriptor that becomes ready at the exit.
 func (p *pump) watch(pidfd int) { p.reactor.Add(pidfd, exitIndex) }
 
-// begin says that the process runs from now on.
-func (p *pump) begin() {
+// begin says that the process runs from now on. The pump rests until the process does
+// something: resume is called then.
+func (p *pump) begin(resume func()) {
 	p.started = time.Now()
 	p.lastOutput = p.started
+	if !p.reactor.Rest(p.nextTimer(), resume) { // it was woken already
+		resume()
+	}
 }
 
 // close closes everything the pump owns.
