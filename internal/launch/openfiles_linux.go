@@ -10,7 +10,7 @@ import (
 
 // maxOpenGroups limits the free groups whose files stay open for the next starts,
 // and likewise the groups in use.
-const maxOpenGroups = 16
+const maxOpenGroups = 64
 
 // groupFiles are the open files of a group: opening them costs more than using
 // them.

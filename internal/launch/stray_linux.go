@@ -22,11 +22,12 @@ const stopTime = 100 * time.Millisecond
 
 // holdStrays finds the descendants of the leader and of the processes in the
 // control group that are outside of it. If there are any, it stops all processes
-// of the tree, so that none forks before it is killed. The caller holds t.mu.
-func (t *Tree) holdStrays() ([]proc, error) {
-	strays, members, err := t.findStrays()
+// of the tree, so that none forks before it is killed. The members are the live
+// processes in the group. The caller holds t.mu.
+func (t *Tree) holdStrays() (strays, members []proc, err error) {
+	strays, members, err = t.findStrays()
 	if err != nil || len(strays) == 0 {
-		return nil, err
+		return nil, members, err
 	}
 	stopped := make(map[proc]bool)
 	for deadline := time.Now().Add(stopTime); ; time.Sleep(100 * time.Microsecond) {
@@ -40,10 +41,10 @@ func (t *Tree) holdStrays() ([]proc, error) {
 			settled = settled && (p.state == 'T' || p.dead())
 		}
 		if settled || time.Now().After(deadline) {
-			return strays, nil
+			return strays, members, nil
 		}
 		if strays, members, err = t.findStrays(); err != nil {
-			return strays, err
+			return strays, members, err
 		}
 	}
 }
@@ -221,14 +222,19 @@ func ignoreEnded(err error) error {
 }
 
 // killLeader kills the leader, wherever it is. The caller holds t.mu.
-func (t *Tree) killLeader() {
+func (t *Tree) killLeader() error {
+	var err error
 	switch {
 	case t.reaped:
 	case t.pidfd >= 0:
-		_ = unix.PidfdSendSignal(t.pidfd, unix.SIGKILL, nil, 0) // or it has ended
+		err = unix.PidfdSendSignal(t.pidfd, unix.SIGKILL, nil, 0)
 	default: // not reaped, so the pid is its own
-		_ = unix.Kill(t.pid, unix.SIGKILL)
+		err = unix.Kill(t.pid, unix.SIGKILL)
 	}
+	if err == unix.ESRCH { // it has ended
+		return nil
+	}
+	return err
 }
 
 // Strays returns the number of processes that [Tree.Kill] found outside of the

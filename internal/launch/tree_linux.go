@@ -28,7 +28,8 @@ type Tree struct {
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
 	released bool
-	strays   int // found outside of the control group, by Kill
+	strays   int  // found outside of the control group, by Kill
+	alone    bool // Kill found no process but the leader, and killed only that
 	used     *spool.ProcessUse
 
 	floor int64 // this process's peak of memory when the leader began
@@ -115,6 +116,9 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	}
 	t.reaped = true
 	_ = unix.Close(t.pidfd)
+	if t.alone && !t.slot.empty() { // it was forking when it was killed
+		fail = errors.Join(fail, t.slot.kill())
+	}
 	t.mu.Unlock()
 	if err = errors.Join(err, fail); err == nil {
 		err = failpoint.Inject("launch.reaped")
@@ -238,10 +242,17 @@ func (t *Tree) Kill() error {
 	if t.released { // the group may belong to another tree
 		return nil
 	}
-	strays, searchErr := t.holdStrays()
+	strays, members, searchErr := t.holdStrays()
 	t.strays += len(strays)
+	// A group that was killed cannot be used again. A leader without others needs no such
+	// kill: what it forks until it is dead is in the group when it is reaped.
+	if !t.reaped && searchErr == nil && len(strays) == 0 && len(members) == 1 && members[0].pid == t.pid {
+		if t.alone = t.killLeader() == nil; t.alone {
+			return nil
+		}
+	}
 	err := t.slot.kill()
-	t.killLeader()
+	_ = t.killLeader() // most likely it was in the group
 	for _, p := range strays {
 		signalProc(p, unix.SIGKILL)
 	}
