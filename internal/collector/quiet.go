@@ -26,8 +26,9 @@ const (
 	// After much work a process looks every soon, for some time: a part of it, such as
 	// filing runs, comes seconds later.
 	soon, soonFor = 250 * time.Millisecond, 15 * time.Second
-	// finishing is how often memory is returned at once while a process finishes.
-	finishing = 3
+	// finishing is how often memory is returned at once while a process finishes: looking
+	// for what is to be removed, filing and compressing each take some.
+	finishing = 6
 	// worthWork and worthTime are how many times the processor time of returning memory
 	// a process must have worked, or must have been at it, before it does that again.
 	worthWork, worthTime = 10, 60

@@ -33,6 +33,9 @@ func TestQuietAfterWork(t *testing.T) {
 		{140 * ms, 8 * mib, 40 * mib, all},
 		{100 * ms, 3 * mib, 40 * mib, all}, // it finishes
 		{100 * ms, 3 * mib, 40 * mib, all},
+		{100 * ms, 3 * mib, 40 * mib, all},
+		{100 * ms, 3 * mib, 40 * mib, all},
+		{100 * ms, 3 * mib, 40 * mib, all},
 		{100 * ms, 8 * mib, 40 * mib, program}, // it does little, all the time
 		{100 * ms, 8 * mib, 50 * mib, nothing},
 		{100 * ms, 8 * mib, 50 * mib, nothing},
@@ -72,6 +75,9 @@ func TestQuietSoonAfterWork(t *testing.T) {
 		{soon, 12 * ms, all, soon},
 		{soon, 1 * ms, nothing, soon},
 		{soon, 12 * ms, all, soon}, // a part of it came later
+		{soon, 12 * ms, all, soon},
+		{soon, 12 * ms, all, soon},
+		{soon, 12 * ms, all, soon},
 		{soon, 12 * ms, all, lookEvery},
 		{lookEvery, 12 * ms, nothing, lookEvery},
 	} {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// DefaultFileAfter is how long ago a run was completed before it is filed, its
-	// readers are usually done then, and how often the host looks.
+	// DefaultFileAfter is how long ago a run was completed before it is filed: its
+	// readers are usually done then. The host looks twice in that time.
 	DefaultFileAfter = 5 * time.Second
 	// fileRest limits the time spent filing: the next batch waits this many
 	// times as long as the last one took.
@@ -19,9 +19,10 @@ const (
 // first those that others left.
 func (h *Host) fileOften() {
 	after := h.opts.FileAfter
-	wait, more := after, true
+	look := after / 2
+	wait, more := look, true
 	for h.pause(wait) {
-		wait = after
+		wait = look
 		if !h.ended.Swap(false) && !more || !h.mayFile() {
 			continue
 		}
@@ -30,7 +31,7 @@ func (h *Host) fileOften() {
 		// A failure is retried next time; the runs stay where they are.
 		more = left || err != nil
 		if wait = fileRest * time.Since(began); filed < store.FileBatch {
-			wait = max(wait, after)
+			wait = max(wait, look)
 		}
 	}
 }
