@@ -34,11 +34,10 @@ const (
 	stepDir
 	stepFiles
 	stepTerminal
-	stepLimits
 	stepExec
 )
 
-var stepText = [...]string{"clone", "setsid", "enter control group", "chdir", "copy descriptors", "ioctl(TIOCSCTTY)", "setrlimit", "execve"}
+var stepText = [...]string{"clone", "setsid", "enter control group", "chdir", "copy descriptors", "ioctl(TIOCSCTTY)", "execve"}
 
 // child is what a child needs between the clone and the exec.
 type child struct {
@@ -51,6 +50,7 @@ type child struct {
 	files  int // the number of seats that are taken
 	tty    bool
 	nofile *unix.Rlimit
+	limit  unix.Rlimit // the present limit, which the child reads
 
 	path       *byte
 	argv, envv **byte
@@ -141,9 +141,10 @@ func (c *child) execute() {
 	if c.tty && !c.try(stepTerminal, unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 1) {
 		return
 	}
-	if _, _, e := syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(c.nofile)), 0, 0, 0); e != 0 {
-		c.step, c.errno = stepLimits, uintptr(e)
-		return
+	// A limit that was set since the runtime raised it stays as it is.
+	_, _, e := syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, 0, uintptr(unsafe.Pointer(&c.limit)), 0, 0)
+	if e == 0 && c.limit.Max == c.nofile.Max && c.limit.Cur == c.nofile.Max-1 {
+		_, _, _ = syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(c.nofile)), 0, 0, 0)
 	}
 	c.try(stepExec, unix.SYS_EXECVE, uintptr(unsafe.Pointer(c.path)), uintptr(unsafe.Pointer(c.argv)), uintptr(unsafe.Pointer(c.envv)))
 }

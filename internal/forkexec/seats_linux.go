@@ -10,9 +10,9 @@ import (
 
 const (
 	// maxStarts is how many starts of a [Starter] have seats at once.
-	maxStarts = 4
-	// maxFiles is how many descriptors a start has seats for.
-	maxFiles = 6
+	maxStarts = 3
+	// maxFiles is how many descriptors a start has seats for: all that most programs get.
+	maxFiles = 3
 )
 
 // seats are low descriptors of this process in which it puts those of a program. The child

@@ -122,28 +122,36 @@ func TestLimitOfOpenFiles(t *testing.T) {
 	}
 }
 
-func TestMoreFiles(t *testing.T) {
+// A limit that this process was given later is that of its programs, too. It is tried in a
+// child, because it cannot be undone.
+func TestLowerLimitOfOpenFiles(t *testing.T) {
+	if os.Getenv(lowerLimit) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), lowerLimit+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
 	s := newStarter(t)
-	r, w, err := os.Pipe()
-	if err != nil {
+	if _, _, err := output(s, shell(":")); err != nil { // finds the limit of before
 		t.Fatal(err)
 	}
-	defer r.Close()
-	p := shell("echo to the fourth >&3; readlink /proc/$$/fd/4 >&3; echo end")
-	p.Files = []uintptr{w.Fd(), 2}
-	got, status, err := output(s, p)
-	if err := errors.Join(err, w.Close()); err != nil || got != "end\n" || status != 0 {
-		t.Fatalf("%q, %#x, %v", got, status, err)
-	}
-	stderr, err := os.Readlink("/proc/self/fd/2")
-	if err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 70, Max: 80}); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(r); err != nil || string(b) != "to the fourth\n"+stderr+"\n" {
-		t.Errorf("%q, %v", b, err)
+	if got, _, err := output(s, shell("ulimit -Sn; ulimit -Hn")); err != nil || got != "70\n80\n" {
+		t.Errorf("%q, %v", got, err)
 	}
-	if _, _, err := s.Start(&Program{Path: "/bin/true", Argv: []string{"true"}, Files: make([]uintptr, maxFiles+1)}); !errors.Is(err, ErrUnsupported) {
-		t.Errorf("too many files: %v", err)
+}
+
+// lowerLimit is the environment variable of a child of [TestLowerLimitOfOpenFiles].
+const lowerLimit = "SPOOL_TEST_LOWER_LIMIT"
+
+func TestTooManyFiles(t *testing.T) {
+	p := Program{Path: "/bin/true", Argv: []string{"true"}, Files: make([]uintptr, maxFiles+1)}
+	if _, _, err := newStarter(t).Start(&p); !errors.Is(err, ErrUnsupported) {
+		t.Error(err)
 	}
 }
 

@@ -126,7 +126,7 @@ func TestCloseWhileGroupsAreMade(t *testing.T) {
 // The files of a group that is used again and again stay open, however many groups were
 // made ahead, or were in use at once.
 func TestFilesOfUsedGroupsStayOpen(t *testing.T) {
-	l := openSpares(t, 2*maxOpenGroups)
+	l := openSpares(t, 2*maxOpenFree)
 	g := l.groups
 	run := func(script string) *Tree {
 		t.Helper()
@@ -143,7 +143,7 @@ func TestFilesOfUsedGroupsStayOpen(t *testing.T) {
 		}
 		tree.Release()
 	}
-	for _, atOnce := range []int{2, 3 * maxOpenGroups} { // the second finds no free group
+	for _, atOnce := range []int{2, 3 * maxOpenFree} { // the second finds no free group
 		var trees []*Tree
 		for range atOnce {
 			trees = append(trees, run("exit 0"))
@@ -166,7 +166,7 @@ func TestFilesOfUsedGroupsStayOpen(t *testing.T) {
 				open++
 			}
 		}
-		if open != g.ready || open > maxOpenGroups || g.busy != 0 {
+		if open != g.ready || open > maxOpenFree || g.busy != 0 {
 			t.Errorf("%d free groups are open, %d count as open, and %d as open and in use", open, g.ready, g.busy)
 		}
 	}

@@ -8,9 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpenGroups limits the free groups whose files stay open for the next starts,
-// and likewise the groups in use.
-const maxOpenGroups = 64
+// maxOpenFree limits the free groups whose files stay open for the next starts, and
+// maxOpenBusy the groups in use: live runs are as many as files can be open.
+const (
+	maxOpenFree = 64
+	maxOpenBusy = 16
+)
 
 // groupFiles are the open files of a group: opening them costs more than using
 // them.
@@ -42,7 +45,7 @@ func (g *groups) openFiles(s *slot) (*groupFiles, error) {
 func (g *groups) leaveOpen(s *slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy > maxOpenGroups {
+	if g.busy > maxOpenBusy {
 		g.closeFiles(s, &g.busy)
 	}
 }
@@ -50,7 +53,7 @@ func (g *groups) leaveOpen(s *slot) {
 // prepareFiles opens or closes the files of a released group: they are open if the
 // group can be reused and is one of the next. The caller holds g.mu.
 func (g *groups) prepareFiles(s *slot, again bool) {
-	full := g.ready == maxOpenGroups
+	full := g.ready == maxOpenFree
 	switch {
 	case !again || g.closed:
 		g.closeFiles(s, &g.busy)
